@@ -276,7 +276,10 @@ class Cuts:
         asked = passing.event.asked and not passing.event.retained and result is not None
         gradients = [one for one in values_of(result) if one is not None] if asked else []
         if gradients and not any(one.requires_grad for one in gradients):
-            self._note(self._gradients, self._run.here(), map(node_of, passing.roots))
+            stack = self._run.here()
+            self._note(self._gradients, stack, map(node_of, passing.roots))
+            if stack in self._gradients:
+                self._values.follow(gradients, frozenset({stack}))
 
     # ---- the places
 
@@ -305,23 +308,29 @@ class Cuts:
         """The cuts behind which the values have gone to a loss."""
         used = (pair for pair in self._used.items() if pair[1].fed)
         found = [Place(stack) for stack, one in used if one.of & wanted and not one.beside & wanted]
-        found += (Place(stack, proven=stack not in self._meant) for stack in self._led_to(ends, wanted))
+        found += (Place(stack, proven=stack not in self._may_be_meant) for stack in self._led_to(ends, wanted))
         for one in (one for one in ends if one.alone):
             found += [Place(stack, proven=True) for stack, leaves in one.read if leaves & wanted]
         return found
+
+    @property
+    def _may_be_meant(self) -> set[Stack]:
+        """A detach, a block without grad mode, a gradient that is not differentiable."""
+        return {*self._meant, *self._gradients}
 
     def _comes_of(self, leaf: _Leaf, wanted: set[int]) -> bool:
         return any(self._lost.get(stack, frozenset()) & wanted for stack in leaf.cuts)
 
     def _led_to(self, ends: list[_Leaf], wanted: set[int]) -> list[Stack]:
         """Where what some leaves were made of, or what went into a graph without a history, was cut, the last place first;
-        what may be meant, a detach or a block, behind all others. Of a parameter, as which all values of a net may be kept, only
+        what may be meant behind all others. Of a parameter, as which all values of a net may be kept, only
         where that was made."""
         cuts = {stack for one in ends for stack in one.cuts if not one.parameter or stack == one.stack}
         # What may be meant is, where it went to another loss than the last one.
-        cuts |= {stack for stack, one in self._went_back.items() if one == self._backward or stack not in self._meant}
-        found = [stack for stack, leaves in reversed(self._lost.items()) if stack in cuts and leaves & wanted]
-        return sorted(found, key=self._meant.__contains__)
+        meant = self._may_be_meant
+        cuts |= {stack for stack, one in self._went_back.items() if one == self._backward or stack not in meant}
+        lost = [*reversed(self._lost.items()), *reversed(self._gradients.items())]
+        return sorted((stack for stack, leaves in lost if stack in cuts and leaves & wanted), key=meant.__contains__)
 
 
 def _as_numbers(tensor: torch.Tensor) -> list[float]:

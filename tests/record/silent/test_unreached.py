@@ -37,6 +37,10 @@ BACK = "loss.backward()\n"
             id="an optimizer holds it",
         ),
         pytest.param(NET + "(g,) = torch.autograd.grad(net(v.detach()).sum(), net.bias)\nv.grad", id="gradients were asked for"),
+        pytest.param(
+            NET + "(g,) = torch.autograd.grad(net(v).square().sum(), net.bias)\nprint(g.norm())\nloss = net(torch.ones(3)).sum()\n" + BACK + "v.grad",
+            id="gradients were asked for and go to no loss",
+        ),
         pytest.param(NET + "u = v.detach()\nloss = net(u).sum()\n" + BACK + "u.grad", id="what was cut off is no leaf that requires grad"),
     ],
 )  # fmt: skip
@@ -53,6 +57,12 @@ def test_nothing_is_said_where(text: str) -> None:
         pytest.param("loss = net(v.detach() * 2).sum()", "loss = net(v.detach() * 2).sum()", False, id="detach"),
         pytest.param("u = v.data\nloss = net(u).sum()", "u = v.data", False, id=".data"),
         pytest.param("with torch.no_grad():\n    u = v * 2\nloss = net(u).sum()", "with torch.no_grad():", False, id="a block without grad mode"),
+        pytest.param(
+            "(g,) = torch.autograd.grad(net(v).square().sum(), net.bias)\nloss = net(torch.ones(3)).sum() * g.sum()",
+            "(g,) = torch.autograd.grad(net(v).square().sum(), net.bias)",
+            False,
+            id="a gradient that is not differentiable",
+        ),
         pytest.param("u = torch.tensor(v.tolist())\nloss = net(u).sum()", "u = torch.tensor(v.tolist())", False, id="a list"),
         pytest.param(
             "u = v.detach().numpy() / 2\nloss = net(torch.from_numpy(u).double()).sum()", "u = v.detach().numpy() / 2", False, id="numpy"
@@ -88,6 +98,11 @@ def test_the_line_that_cuts_it_off_is_named_as_what_may_be_meant_or_not(text: st
             id="a way through numpy",
         ),
         pytest.param("with torch.no_grad():\n    u = v * 2\nloss = net(u).sum()\n", "u = v * 2\nloss = net(u).sum()\n", id="a block"),
+        pytest.param(
+            "(g,) = torch.autograd.grad(net(v).square().sum(), net.bias)\nloss = net(torch.ones(3)).sum() * g.sum()\n",
+            "(g,) = torch.autograd.grad(net(v).square().sum(), net.bias, create_graph=True)\nloss = net(torch.ones(3)).sum() * g.sum()\n",
+            id="a gradient that is not differentiable",
+        ),
     ],
 )  # fmt: skip
 def test_the_path_is_made_whole_as_in(cell: str, expected: str) -> None:
