@@ -3,7 +3,7 @@
 ``kept.append(w.grad)`` keeps the tensor into which the next backward adds, unless ``w.grad`` was let go in between; and
 ``autograd.grad(y, x, seed)`` gives the very seed where the graph only hands it on, which is then filled for the next row.
 
-Proof: a list holds the tensor once more than it did when that was last written.
+Proof: a list holds the tensor where it did when that was last written, and once more.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FRESH = 3  # references to a gradient that autograd has just made: the result's
 
 @dataclass
 class _Gradient:
-    """A tensor that was given as a gradient. ``held``: by list, how often that held it when it was first written so."""
+    """A tensor that was given as a gradient. ``held``: by list, where that held it when it was first written so."""
 
     tensor: weakref.ref[torch.Tensor]
     saved: Saved
     need: evidence.Backward
-    held: dict[int, tuple[int, LiveWrite]] = field(default_factory=dict)
+    held: dict[int, tuple[set[int], LiveWrite]] = field(default_factory=dict)
 
 
 class KeptGradients(Detector):
@@ -107,13 +107,13 @@ class KeptGradients(Detector):
         self._looks += 1
         lists = [one for one in gc.get_referrers(tensor) if type(one) is list]
         for one in lists:
-            count = sum(item is tensor for item in one)
-            before = known.held.get(id(one))
-            if before is not None and count > before[0]:
+            places = {i for i, item in enumerate(one) if item is tensor}
+            before = known.held.get(id(one))  # of another list, it may be, that is gone
+            if before is not None and places > before[0]:
                 self._report(known, before[1])
                 return
-            if write is not None and (before is None or count < before[0]):
-                known.held[id(one)] = count, write
+            if write is not None and (before is None or not places >= before[0]):
+                known.held[id(one)] = places, write
 
     def _report(self, known: _Gradient, write: LiveWrite) -> None:
         self._known.pop(known.saved.key or 0, None)
