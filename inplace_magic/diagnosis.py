@@ -255,8 +255,15 @@ class Diagnosis:
     @property
     def may_be_meant(self) -> bool:
         """Whether it tells of what a person may have written on purpose: a part of what is trained that is detached, a term of a
-        loss that is computed without gradients, a leaf whose gradient is read and is None as a detach has cut it off."""
-        return kind_of(self.sentence) in ("detached_part", "constant_term", "unreached_may_be")
+        loss that is computed without gradients, a leaf whose gradient is read and is None as a detach has cut it off,
+        gradients that nothing uses."""
+        return kind_of(self.sentence) in (
+            "detached_part",
+            "constant_term",
+            "unreached_may_be",
+            "discarded",
+            "discarded_partly",
+        )
 
     def __repr__(self) -> str:
         """The report, as a terminal shows it."""

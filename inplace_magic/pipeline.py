@@ -46,6 +46,8 @@ _HEADLINES = {
     "unreached_may_be": "headline_unreached",
     "detached_part": "headline_detached",
     "constant_term": "headline_constant",
+    "discarded": "headline_discarded",
+    "discarded_partly": "headline_discarded",
 }
 
 

@@ -43,6 +43,7 @@ COSTS = {
     "zero_grad": 2,  # a line more, as torch's documentation has it
     "zero_grad: behind the step": 2,  # the same
     "zero_grad: moved": 2,  # a line changes its place
+    "zero_grad: stepped by": 2,  # a line more, as torch's documentation has it
     "hook": 2,  # the hook as torch's documentation has it
     "mark_dirty": 2,  # the Function as torch's documentation has it
     "connected: all": 3,  # the path as it was meant, from wherever it is cut
@@ -190,6 +191,7 @@ _ROWS = {form: row for row, form in enumerate(COSTS)}  # by which the costs rise
 ONLY: dict[str, str] = {
     "unreached": "connected",
     "added_up": "zero_grad",
+    "discarded": "zero_grad",
     "cleared": "zero_grad",
     "unregistered": "registered",
     "replaced": "optimizer_again",
@@ -211,9 +213,8 @@ def propose(problem: Problem) -> Iterator[Proposal]:
         try:
             for proposal in transform(problem):
                 cost(proposal)  # a form without one is a crash as well
-                if problem.clash.kind == "detached" and proposal.rule != "connected":
-                    continue  # the path alone is in question: it may be meant so
-                if ONLY.get(how, proposal.rule) != proposal.rule:
+                # Of what may be meant so, the path alone is in question.
+                if ONLY.get(how, "connected" if problem.clash.kind == "detached" else proposal.rule) != proposal.rule:
                     continue
                 if not problem.is_followed:
                     found.append(proposal)

@@ -54,6 +54,7 @@ _NEEDS: dict[How, str] = {
     "as_term": "feeds_not",
     "constant": "feeds_not",
     "added_up": "feeds_sums",
+    "discarded": "feeds_unused",
     "carried": "goes_through_earlier",
     "of_result": "feeds_lost",
 }
@@ -369,6 +370,8 @@ def _overwrote(clash: RecordedConflict, what: str, tensor: str | None, node: str
         return message(kind, tensor=tensor or message("a_tensor"))
     if clash.kind == "detached" and write.how == "constant":
         return message("constant_term")
+    if write.how == "discarded":
+        return message("discarded" if clash.save is None or not clash.save.stack else "discarded_partly")
     if clash.kind == "detached":
         return message("detached_part", tensor=tensor or message("a_tensor"))
     if write.how != "written":
@@ -424,6 +427,8 @@ def _saved_note(clash: RecordedConflict, node: str | None) -> str:
         return message("stepped_by")
     if _how(clash) == "unregistered":
         return message("changes_replaced")
+    if _how(clash) == "discarded":
+        return message("stepped_by_rest") if clash.save is not None and clash.save.stack else ""
     if _how(clash) == "unreached":
         return message("reads_none")
     if _how(clash) == "aliased":

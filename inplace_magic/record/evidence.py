@@ -25,6 +25,7 @@ How = Literal[
     "as_term",  # the line that copies a term of a loss without its history
     "constant",  # the line that computes a term of a loss without its history, by other means than a copy
     "added_up",  # the backward that adds to gradients by which there was a step before
+    "discarded",  # the line that clears gradients which nothing has used
     "carried",  # the line that writes, iteration after iteration, into what has the history of those before
     "shared",  # a write into one gradient that stands for two
     "expanded",  # a write into an element of a gradient whose elements share memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .added_up import AddedUp
 from .complex_parts import ComplexParts
 from .constant_terms import ConstantTerms
+from .discarded import Discarded
 from .earlier_iterations import EarlierIterations
 from .events import Detector
 from .foreign_memory import ForeignMemory
@@ -42,6 +43,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     GradModes,
     Untrained,
     AddedUp,
+    Discarded,
     ReadAsData,
     ConstantTerms,
     LostLeaves,

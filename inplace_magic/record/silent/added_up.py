@@ -11,7 +11,6 @@ up the gradients of several backwards on purpose begins anew behind the step. A 
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 import weakref
 from collections.abc import Hashable, Iterable
@@ -21,12 +20,12 @@ import torch
 
 from ...source.location import user_stack
 from ...storage import storage_key
-from ...torch_private import unobserved, version_of
+from ...torch_private import unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
 from .aliases import DATA_SET, GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
-from .nodes import has_plain_values
+from .gradients import GradientAt
 
 _PARAMETERS = 4  # of one step that are looked at
 _STEPS = 64  # places of steps, and optimizers, that are known
@@ -34,35 +33,6 @@ _SMALL = 1e-3  # of a sum
 _OWN = 4  # steps by gradients of their own, behind which one is looked at no more
 
 _Backward = tuple[evidence.Backward, Stack]
-
-
-@dataclass(frozen=True)
-class _Gradient:
-    """The gradient of a parameter, as it was at some moment."""
-
-    parameter: weakref.ref[torch.Tensor]
-    tensor: weakref.ref[torch.Tensor]
-    version: int
-
-    @classmethod
-    def of(cls, parameter: torch.Tensor | None) -> _Gradient | None:
-        gradient = parameter.grad if parameter is not None else None
-        if parameter is None or gradient is None:
-            return None
-        return cls(weakref.ref(parameter), weakref.ref(gradient), version_of(gradient))
-
-    @property
-    def size(self) -> float:
-        """The sum of its values without their signs, as long as the parameter has that tensor, else 0."""
-        parameter, tensor = self.parameter(), self.tensor()
-        if parameter is None or tensor is None or parameter.grad is not tensor:
-            return 0
-        return float(tensor.abs().sum()) if has_plain_values(tensor) else math.inf
-
-    @property
-    def is_untouched(self) -> bool:
-        tensor = self.tensor()
-        return tensor is not None and self.version >= 0 and version_of(tensor) == self.version
 
 
 @dataclass
@@ -74,7 +44,7 @@ class _Step:
     """
 
     stack: Stack
-    used: list[_Gradient] = field(default_factory=list)
+    used: list[GradientAt] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     added: _Backward | None = None
     last: _Backward | None = None
@@ -145,7 +115,7 @@ class AddedUp(Detector):
             step.sums, step.last = step.sums + 1, step.added
         else:
             step.own += 1
-        found = (one for p in parameters if (one := _Gradient.of(p)) is not None)
+        found = (one for p in parameters if (one := GradientAt.of(p)) is not None)
         step.used, step.added = [*itertools.islice(found, _PARAMETERS)], None
 
     # ---- backwards
@@ -165,7 +135,7 @@ class AddedUp(Detector):
                     kept = [
                         (known, one, size)
                         for known, size in zip(step.used, step.sizes, strict=False)
-                        if (one := _Gradient.of(known.parameter())) is not None
+                        if (one := GradientAt.of(known.parameter())) is not None
                     ]
                     # What is much smaller than that is as good as gone, as what a scaler has divided by its scale.
                     grew = any(one != known and size > _SMALL * one.size for known, one, size in kept)

@@ -26,12 +26,18 @@ def shares(func: Any) -> bool:
     return plain_name(func) in EXPORTS or plain_name(func) == "detach" or func in (DATA_GET, DATA_SET, GRAD_SET)
 
 
-def called_by_user() -> bool:
-    """Whether the call that is being looked at was made by the user's own code, and not by torch's."""
+def caller() -> types.FrameType | None:
+    """The frame that has made the call which is being looked at."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and (
         frame.f_code is _HANDLER
         or (frame.f_globals.get("__name__", "").startswith(_OURS) and kind_of(frame.f_code.co_filename) != "user")
     ):
         frame = frame.f_back
+    return frame
+
+
+def called_by_user() -> bool:
+    """Whether that was the user's own code, and not torch's."""
+    frame = caller()
     return frame is not None and kind_of(frame.f_code.co_filename) == "user"

@@ -1,4 +1,4 @@
-"""Gradients begin anew, ahead of the backward that would add to those of the step before, or behind the step.
+"""Gradients begin anew, ahead of the backward that would add to those of the step before, or behind the step that uses them.
 
 loss = model(x).sum()                loss = model(x).sum()
 loss.backward()                      optimizer.zero_grad()
@@ -11,6 +11,15 @@ w.data -= lr * w.grad                w.data -= lr * w.grad
 loss.backward()                      optimizer.zero_grad()
 optimizer.zero_grad()                loss.backward()
 optimizer.step()                     optimizer.step()
+
+optimizer.zero_grad()                loss.backward()
+loss.backward()                      if i % 4 == 3:
+if i % 4 == 3:                           optimizer.step()
+    optimizer.step()                     optimizer.zero_grad()
+
+optimizer.zero_grad()                optimizer.zero_grad()
+loss.backward()                      loss.backward()
+                                     optimizer.step()
 
 Where several steps, or lines of one, go by such sums, each gets its own.
 """
@@ -32,6 +41,7 @@ from ..proposal import Change, Proposal, in_one_text
 from ..registry import register
 
 _WHY = message("why_zero_grad")
+_USED = message("why_stepped_by")
 
 
 @register("silent")
@@ -39,6 +49,10 @@ def zero_grad(problem: Problem) -> Iterator[Proposal]:
     how = problem.clash.write.how if problem.clash.write is not None else "written"
     if how == "cleared":
         yield from _moved(problem)
+    elif how == "discarded" and problem.saved:
+        yield from _behind_step(problem)
+    elif how == "discarded":
+        yield from _stepped_by(problem)
     if how != "added_up":
         return
     sums = [one for one in problem.evidence.clashes if one.write is not None and one.write.how == how]
@@ -58,6 +72,25 @@ def _moved(problem: Problem) -> Iterator[Proposal]:
         if backward.code is code and first is not last and last in code.block(first):
             title = message("title_before", what=code.text(last), other=f"`{code.text(first)}`")
             yield in_one_text(code, moved(code, [last], first), title, _WHY, "zero_grad: moved")
+
+
+def _behind_step(problem: Problem) -> Iterator[Proposal]:
+    """What clears the gradients of each backward, behind the step, which comes less often."""
+    for clears, step in zip(problem.lost, problem.saved, strict=False):
+        code, first, last = clears.code, clears.statement, step.statement
+        if step.code is code and first is not last and code.function(first) is code.function(last):
+            title = message("title_behind", what=code.text(first), other=f"`{code.text(last)}`")
+            yield in_one_text(code, moved(code, [first], last, behind=True), title, _USED, "zero_grad: moved")
+
+
+def _stepped_by(problem: Problem) -> Iterator[Proposal]:
+    """A step of the optimizer that clears the gradients, behind the backward."""
+    clears, backward = problem.lost[-1], problem.needed[-1]
+    call = clears.expression
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and backward.code is clears.code:
+        text = f"{clears.code.text(call.func.value)}.step()"
+        edit = backward.code.insert_after(backward.statement, text)
+        yield in_one_text(backward.code, [edit], text, _USED, "zero_grad: stepped by")
 
 
 def _begun_anew(problem: Problem, ahead: bool) -> tuple[str, tuple[Change, ...]] | None:

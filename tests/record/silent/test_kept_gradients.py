@@ -35,7 +35,9 @@ for step in range(4):
         pytest.param("pass", "kept.append(w.grad.clone())", id="copies"),
         pytest.param("pass", "kept = [p.grad for p in (w, w)]", id="a list made anew each time"),
         pytest.param("pass", "kept = kept or [w.grad]", id="a list that is read each time"),
-        pytest.param("pass", "kept[:] = [w.grad] if step < 2 else [step, w.grad, w.grad]", id="a list that is filled anew"),
+        pytest.param(
+            "pass", "kept[:] = [w.grad] if step < 2 else [step, w.grad, w.grad]", id="a list that is filled anew"
+        ),
         pytest.param("optimizer.zero_grad(set_to_none=False)", "kept.append(w.grad.norm())", id="numbers"),
     ],
 )

@@ -105,6 +105,16 @@ BACK = LOSS + "loss.backward()\n"
         pytest.param(
             loop(BACK + "opt.zero_grad()\nopt.step()\n"), loop(LOSS + "opt.zero_grad()\nloss.backward()\nopt.step()\n"), id="it is called behind the backward"
         ),
+        pytest.param(
+            "for i in range(8):\n    opt.zero_grad()\n    " + LOSS + "    loss.backward()\n    if i % 4 == 3:\n        opt.step()\n",
+            "for i in range(8):\n    " + LOSS + "    loss.backward()\n    if i % 4 == 3:\n        opt.step()\n        opt.zero_grad()\n",
+            id="it is called more often than the step",
+        ),
+        pytest.param(
+            loop("opt.zero_grad()\n" + BACK + "print(loss.item())\n"),
+            loop("opt.zero_grad()\n" + BACK + "opt.step()\nprint(loss.item())\n"),
+            id="nothing steps",
+        ),
     ],
 )  # fmt: skip
 def test_it_is_called(cell: str, expected: str) -> None:
@@ -131,3 +141,19 @@ def test_a_fix_is_accepted_and_the_cell_is_healthy() -> None:
     assert run.error is None
     again = run_in(shell, ["%%autograd_check\n" + loop(LOSS + "opt.zero_grad()\nloss.backward()\nopt.step()\n")])
     assert "nothing found" in again.output
+
+
+def test_a_step_is_made_by_the_optimizer_that_an_object_holds() -> None:
+    trainer = clean("""
+        class Trainer:
+            def __init__(self):
+                self.opt = opt
+            def fit(self):
+                for _ in range(4):
+                    self.opt.zero_grad()
+                    loss = net(x).square().mean()
+                    loss.backward()
+        """)
+    assert first_fix(trainer, "Trainer().fit()\n") == {
+        2: trainer.replace("loss.backward()\n", "loss.backward()\n            self.opt.step()\n")
+    }
