@@ -970,6 +970,23 @@ def test_a_graph_of_an_earlier_cell_is_looked_at_too() -> None:
     assert run.diagnosis.changed.label == "In[2]:2"
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param("opt.zero_grad()\nloss.backward()\nopt.step()", id="and steps"),
+        pytest.param("loss.backward()\nprint(w.grad)", id="and shows a gradient"),
+        pytest.param(
+            "for _ in range(2):\n    opt.zero_grad()\n    loss.backward(retain_graph=True)\nopt.step()", id="twice"
+        ),
+    ],
+)
+def test_a_cell_that_goes_back_through_the_graph_of_an_earlier_one_is_right(cell: str) -> None:
+    made = "w = torch.ones(3, requires_grad=True)\nopt = torch.optim.SGD([w], 0.1)"
+    run = run_cells(f"import torch\n{made}", "loss = w.square().sum()", f"%%autograd_check\n{cell}")
+    assert run.diagnosis is None
+    assert "nothing found" in run.output
+
+
 def test_a_function_that_was_taken_off_its_class_before_is_watched() -> None:
     made = """
         class Cube(torch.autograd.Function):

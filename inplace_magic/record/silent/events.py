@@ -57,12 +57,14 @@ class Call:
 class Passing:
     """A backward that is about to run. ``nodes`` walks over its graph once, when first asked.
 
-    ``wanted``: the tensors whose gradients ``autograd.grad`` is asked for.
+    ``wanted``: the tensors whose gradients ``autograd.grad`` is asked for. ``given_up``: torch has refused it, in a rerun that
+    goes on all the same, so that the gradients which it would have given are missing.
     """
 
     event: evidence.Backward
     roots: Sequence[torch.Tensor]
     wanted: Sequence[torch.Tensor] = ()
+    given_up: bool = False
     handles: list[Any] = field(default_factory=list)  # of the hooks that are taken off when it is over
     _graph: tuple[list[torch.Tensor], int, set[Any]] | None = None
 

@@ -401,8 +401,8 @@ class EventStream(Recorder):
         for heard in self._hearing["backward_begins"]:
             heard(passing)
         try:
-            result, given_up = self._run_backward(event, roots, leaves, call)
-            return result, given_up
+            result, passing.given_up = self._run_backward(event, roots, leaves, call)
+            return result, passing.given_up
         finally:
             if self._due:
                 self.operation_over()

@@ -49,6 +49,7 @@ class Unreached(Detector):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._last: evidence.Backward | None = None
+        self._given_up = False
         self._reads: dict[int, _Read] = {}  # by the id of the leaf
         self._looks: Counter[Stack] = Counter()
 
@@ -63,8 +64,9 @@ class Unreached(Detector):
         self._reads.clear()
 
     def backward_ends(self, passing: Passing, result: object) -> None:
+        self._given_up = self._given_up or passing.given_up  # what it would have reached is not known
         if not passing.event.asked:
-            self._last = passing.event
+            self._last = None if self._given_up else passing.event
 
     def calls(self, call: Call) -> None:
         if call.func != GRAD_GET or self._last is None or not isinstance(leaf := call.args[0], torch.Tensor):

@@ -61,7 +61,7 @@ class Untrained(Detector):
         self._last: evidence.Backward | None = None
         self._stepping: list[_Optimizer] = []  # they are handed closures, or make several steps of one
         self._watching = True
-        self._within_step = False
+        self._within_step = self._given_up = False
         self._heard = self._backwards = 0
         self._cleared: dict[
             int, Stack
@@ -147,6 +147,9 @@ class Untrained(Detector):
                         self._zero.pop(id(leaf), None)
 
     def backward_ends(self, passing: Passing, result: Any) -> None:
+        if passing.given_up:  # what gets no gradient now would have got one
+            self._known.clear()
+            self._given_up = True
         with unobserved():
             if self._watching:
                 self._cuts.backward_ends(passing, result)
@@ -174,6 +177,8 @@ class Untrained(Detector):
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         self._within_step = True
+        if self._given_up:
+            return
         with unobserved():
             known = self._known.get(id(optimizer))
             if known is None or known.optimizer() is not optimizer:
