@@ -340,7 +340,7 @@ RECOMPUTATION_HOOKS = tuple(kind for kind in (_checkpoint("_recomputation_hook")
 CHECKPOINT_FUNCTION = _checkpoint("CheckpointFunction")
 
 # Seen in 2.13: the identity on whose nodes a module's full backward hooks hang. Gone: what such a hook writes is not
-# followed into a sum that is formed after it.
+# followed into a sum that is formed after it, and gradients that it alone uses are said to be used by nobody.
 MODULE_HOOK_FUNCTION = getattr(getattr(torch.nn.modules, "_functions", None), "BackwardHookFunction", None)
 
 

@@ -4,7 +4,7 @@ Nothing is raised: where no optimizer steps nothing is trained; where one steps 
 was to be accumulated is that of the last backward.
 
 Proof: between each of the first backwards and the ``zero_grad`` that has cleared all its gradients, no optimizer that holds one of
-them has stepped, and nothing else has read ``.grad``. That may be meant: who measures how long a backward takes uses no gradient.
+them has stepped, and nothing else has read ``.grad``, nor has any hook been there. That may be meant: who measures how long a backward takes uses no gradient.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dataclasses import dataclass
 import torch
 
 from ...source.location import user_stack
-from ...torch_private import unobserved
+from ...torch_private import MODULE_HOOK_FUNCTION, unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
 from .aliases import GRAD_GET, caller
-from .events import Call, Detector, Passing, Run
+from .events import Applied, Call, Detector, Passing, Run
 from .gradients import GradientAt
+from .nodes import has_hooks
 
 _BACKWARDS = 8  # that are looked at, at most
 _TWICE = 2  # of one line, until which it may be by chance
@@ -63,6 +64,8 @@ class Discarded(Detector):
         self._rest()
 
     def calls(self, call: Call) -> None:
+        if self._open and call.name == "register_hook":
+            self._rest()
         if not self._open or self._within_step or call.func != GRAD_GET:
             return
         frame = caller()
@@ -72,6 +75,10 @@ class Discarded(Detector):
             cleared = user_stack(frame), weakref.ref(optimizer)
             for backward in self._of({id(call.args[0])}):
                 backward.cleared = cleared
+
+    def applied(self, applied: Applied) -> None:
+        if applied.cls is MODULE_HOOK_FUNCTION:
+            self._rest()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         self._steps.setdefault(id(optimizer), user_stack(sys._getframe(1)))
@@ -94,7 +101,7 @@ class Discarded(Detector):
             self.run.curious.discard(self)
 
     def _rest(self) -> None:
-        """Somebody looks at gradients, or enough backwards have been looked at."""
+        """Somebody looks at gradients, as hooks may, or enough backwards have been looked at."""
         self._done = True
         self._leave(lambda known: False)
 
@@ -117,7 +124,11 @@ class Discarded(Detector):
             self._rest()
             return
         with unobserved():
-            gradients = [one for leaf in passing.leaves[:_LEAVES] if (one := GradientAt.of(leaf)) is not None]
-        if gradients:
+            leaves = passing.leaves[:_LEAVES]
+            gradients = [one for leaf in leaves if (one := GradientAt.of(leaf)) is not None]
+            hooked = any(map(has_hooks, leaves))
+        if hooked:
+            self._rest()
+        elif gradients:
             self._open.append(_Backward(passing.event, line, gradients))
             self.run.curious.add(self)

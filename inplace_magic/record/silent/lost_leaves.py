@@ -27,7 +27,7 @@ from .. import evidence
 from ..observed import LiveWrite, Stack
 from .aliases import GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
-from .nodes import node_of
+from .nodes import has_hooks, node_of
 
 _NODES = 32  # of the graph of a result, at most
 _WANTED = 256  # that are known, and there still or not
@@ -126,7 +126,7 @@ def reads_gradient_of_result(func: Callable[..., Any], args: Sequence[Any]) -> b
 
 def _is_used(leaf: torch.Tensor) -> bool:
     """Whether a leaf has no gradient, or has hooks, to which it is handed."""
-    return leaf.grad is None or bool(leaf._backward_hooks) or bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
+    return leaf.grad is None or has_hooks(leaf)
 
 
 def _references(leaves: list[torch.Tensor]) -> int:

@@ -39,6 +39,11 @@ def computed(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and node_of(tensor) is not None
 
 
+def has_hooks(leaf: torch.Tensor) -> bool:
+    """Whether somebody is handed the gradient of a leaf."""
+    return bool(leaf._backward_hooks) or bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
+
+
 def is_trained_leaf(tensor: torch.Tensor) -> bool:
     """Whether it requires grad and nothing has made it; not where torch refuses to tell."""
     try:

@@ -26,6 +26,13 @@ def in_loop(body: str, made: str = NET) -> str:
         pytest.param(in_loop("opt.zero_grad()\n" + BACK + "print(net.weight.grad.norm())"), id="they are looked at"),
         pytest.param(in_loop("opt.zero_grad()\n" + BACK + "nn.utils.clip_grad_norm_(net.parameters(), 1.0)"), id="they are clipped"),
         pytest.param(in_loop("opt.zero_grad()\n" + BACK + "w.data -= net.weight.grad.sum()"), id="they are stepped by by hand"),
+        pytest.param(
+            in_loop("opt.zero_grad()\n" + BACK, NET + "net.register_full_backward_hook(lambda module, into, out: None)\n"), id="a module has a hook"
+        ),
+        pytest.param(in_loop("opt.zero_grad()\n" + BACK, NET + "net.weight.register_hook(print)\n"), id="a parameter has a hook"),
+        pytest.param(
+            in_loop("opt.zero_grad()\nloss = net(v.detach())\nloss.register_hook(print)\nloss.sum().backward()"), id="a result has a hook"
+        ),
         pytest.param(in_loop("net.zero_grad()\n" + BACK), id="no optimizer clears them"),
         pytest.param(in_loop("net.weight.grad = net.bias.grad = None\n" + BACK), id="they are set to None"),
         pytest.param(in_loop(BACK), id="they stay"),
