@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .blocks import loops, own_statements, scope, upwards
-from .dataflow import binds, called_name, handed_on, key_of, live_in, of_head, simple
+from .dataflow import assigned, binds, called_name, handed_on, key_of, live_in, of_head, simple
 from .editor import Code, Def, Function, Loop
 from .names import declared, first_name, named
 
@@ -63,7 +63,7 @@ def last_bound(codes: Iterable[Code], path: str) -> tuple[Code, ast.stmt, ast.ex
         for s in (n for n in ast.walk(code.tree) if isinstance(n, ast.stmt) and (simple(n) or hasattr(n, "body"))):
             around = [above for above in code.parents(s) if isinstance(above, (*Function, ast.ClassDef))]
             in_class, homes = bool(around) and isinstance(around[-1], ast.ClassDef), [one.name for one in around]
-            if around and not (in_class and "." in path):
+            if (around and not (in_class and "." in path)) or _gives_other_items(s, own):
                 continue
             values = {_plain(name): value for name, value in bound(code, s)} if simple(s) else {}
             filled = binds(s) if simple(s) else {key_of(target) for target in of_head(s)}
@@ -95,6 +95,14 @@ def made_last(codes: Sequence[Code], path: str) -> tuple[Code, ast.stmt, ast.exp
     told = any(isinstance(flag, ast.Constant) and flag.value is True for flag in flags)
     leaf = told or any(called_name(n) in _LEAF_MAKERS for n in nodes)
     return (code, held[0].statement, held[0].value) if leaf and held[0].value is not None else found
+
+
+def _gives_other_items(statement: ast.stmt, path: str) -> bool:
+    """Whether an assignment gives items of a container their values, by keys that are written out, but not the one at a path."""
+    targets = assigned(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else []
+    items = [one for one in (*targets, ast.parse(path, mode="eval").body) if isinstance(one, ast.Subscript)]
+    written_out = all(isinstance(one.slice, ast.Constant) for one in items) and len(items) == len(targets) + 1
+    return bool(targets) and written_out and path not in map(ast.unparse, targets)
 
 
 def _plain(path: str) -> str:

@@ -43,6 +43,16 @@ def found(cell: str, name: str = "w", how: str = "of_result") -> list[str]:
         ),
         pytest.param("w = x @ v\n", "w", id="what is computed of others"),
         pytest.param(
+            "w = {}\nw['a'] = torch.rand(3, requires_grad=True) * 2\nw[key] = torch.zeros(3)\n",
+            "w['a']",
+            id="an item that a key may lead to",
+        ),
+        pytest.param(
+            "w = {}\nw['a'] = torch.rand(3, requires_grad=True) * 2\nw['b'], w['a'] = made()\n",
+            "w['a']",
+            id="an item that is bound again",
+        ),
+        pytest.param(
             "w = torch.rand(3, requires_grad=True) * 2\na, w = made()\n", "w", id="a name that is bound again"
         ),
         pytest.param(
@@ -108,6 +118,10 @@ def test_proposes_nothing_for_writes() -> None:
         pytest.param(
             'ws = {}\nws["a"] = torch.rand(3, requires_grad=True) * 2\n', "ws['a']",
             ['ws = {}\nws["a"] = (torch.rand(3) * 2).requires_grad_()\n'], id="an item by its key",
+        ),
+        pytest.param(
+            'ws = {}\nws["a"] = torch.rand(3, requires_grad=True) * 2\nws["b"], ws["c"] = torch.zeros(3), x\n', "ws['a']",
+            ['ws = {}\nws["a"] = (torch.rand(3) * 2).requires_grad_()\nws["b"], ws["c"] = torch.zeros(3), x\n'], id="an item among others",
         ),
         pytest.param(
             "w = torch.rand(3, requires_grad=True) * torch.rand(3, requires_grad=True)\n", "w",
