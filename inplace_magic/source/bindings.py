@@ -98,11 +98,14 @@ def made_last(codes: Sequence[Code], path: str) -> tuple[Code, ast.stmt, ast.exp
 
 
 def _gives_other_items(statement: ast.stmt, path: str) -> bool:
-    """Whether an assignment gives items of a container their values, by keys that are written out, but not the one at a path."""
-    targets = assigned(statement) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else []
-    items = [one for one in (*targets, ast.parse(path, mode="eval").body) if isinstance(one, ast.Subscript)]
-    written_out = all(isinstance(one.slice, ast.Constant) for one in items) and len(items) == len(targets) + 1
-    return bool(targets) and written_out and path not in map(ast.unparse, targets)
+    """Whether all that an assignment gives a container are items by keys that are written out, and no part of the one at a path,
+    nor what holds it."""
+    wanted = ast.parse(path, mode="eval").body
+    given = [one for one in assigned(statement) if key_of(one) == key_of(wanted)]
+    keys = [n.slice for one in (wanted, *given) for n in ast.walk(one) if isinstance(n, ast.Subscript)]
+    texts = [ast.unparse(one) for one in given if isinstance(one, ast.Subscript)]
+    apart = not any(path.startswith(text) or text.startswith(path) for text in texts)
+    return bool(given) and len(texts) == len(given) and all(isinstance(key, ast.Constant) for key in keys) and apart
 
 
 def _plain(path: str) -> str:

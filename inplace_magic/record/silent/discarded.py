@@ -4,7 +4,8 @@ Nothing is raised: where no optimizer steps nothing is trained; where one steps 
 was to be accumulated is that of the last backward.
 
 Proof: between each of the first backwards and the ``zero_grad`` that has cleared all its gradients, no optimizer that holds one of
-them has stepped, and nothing else has read ``.grad``, nor has any hook been there. That may be meant: who measures how long a backward takes uses no gradient.
+them has stepped, nothing else has read ``.grad``, and no hook was handed one. That may be meant: who measures how long a backward
+takes uses no gradient.
 """
 
 from __future__ import annotations
@@ -116,13 +117,15 @@ class Discarded(Detector):
         self._leave(lambda known: known not in gone)
 
     def backward_ends(self, passing: Passing, result: object) -> None:
-        line = self.run.here()
-        if self._done or self._within_step or passing.event.asked or line in self._used:
-            return  # what a closure gives the step uses
+        if self._done or self._within_step or passing.event.asked:  # what a closure gives the step uses
+            return
         self._backwards += 1
         if self._backwards > _BACKWARDS:
             self._rest()
-            return
+        elif (line := self.run.here()) not in self._used:
+            self._follow(passing, line)
+
+    def _follow(self, passing: Passing, line: Stack) -> None:
         with unobserved():
             leaves = passing.leaves[:_LEAVES]
             gradients = [one for leaf in leaves if (one := GradientAt.of(leaf)) is not None]

@@ -53,6 +53,11 @@ def found(cell: str, name: str = "w", how: str = "of_result") -> list[str]:
             id="an item that is bound again",
         ),
         pytest.param(
+            "w = {}\nw['a'] = torch.rand(3, requires_grad=True) * 2\nw['a'][0] = made()\n",
+            "w['a']",
+            id="an item that is written behind",
+        ),
+        pytest.param(
             "w = torch.rand(3, requires_grad=True) * 2\na, w = made()\n", "w", id="a name that is bound again"
         ),
         pytest.param(
