@@ -4,8 +4,8 @@ Nothing is raised: each step goes by the sum of all gradients so far.
 
 Proof: behind a step, nothing has written into the gradients of the parameters that are looked at, nor put others in their place,
 until a backward added to them, and the same step went by the sums; after its first time, not less often than by others. Who adds
-up the gradients of several backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that reads
-``w.grad`` and writes into ``w``.
+up the gradients of several backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that writes
+other values into ``w`` when ``w.grad`` was read (not ``clamp_(0)``, which is given none).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...storage import storage_key
 from ...torch_private import unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
+from ..operations import arguments
 from .aliases import DATA_SET, GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
 from .gradients import GradientAt
@@ -77,7 +78,7 @@ class AddedUp(Detector):
         """Those of a step by hand."""
         if call.func == GRAD_GET:
             self._reads(call.args[0])
-        elif self._read and (written := call.args[:1] if call.func == DATA_SET else call.written):
+        elif self._read and (written := call.args[:1] if call.func == DATA_SET else call.written) and _given(call):
             with unobserved():
                 refs = [self._read.pop(key, None) for one in written if (key := storage_key(one)) is not None]
                 stepped = [leaf for ref in refs if ref is not None and (leaf := ref()) is not None]
@@ -142,3 +143,9 @@ class AddedUp(Detector):
                     if grew and (step.added is None or step.others):
                         step.added, step.others = (passing.event, self.run.here()), False
                     step.used = [one for _, one, _ in kept]
+
+
+def _given(call: Call) -> bool:
+    """Whether a call that writes is given another tensor than what it writes into."""
+    written = call.args[:1] if call.func == DATA_SET else call.written
+    return any(all(one is not other for other in written) for one in arguments(call.args, call.kwargs))

@@ -67,7 +67,9 @@ class ConstantTerms(Detector):
         self._elsewhere: set[_Cut] = set()  # of which something else is computed
         self._told: set[_Cut] = set()
         self._copied_now = frozenset[_Cut]()
-        self._numbers: dict[float, _Cut] = {}  # that were read of what has a history, or had one
+        self._numbers: dict[
+            float, tuple[_Cut, int]
+        ] = {}  # that were read of what has a history, by the number of its node
         self._backwards = self._calls = 0
         self._stepping = False
 
@@ -114,9 +116,11 @@ class ConstantTerms(Detector):
     def _reads(self, tensor: torch.Tensor, value: float, stack: Stack) -> None:
         """A number that is read. One of few digits may be any other one."""
         with unobserved():
-            has_history = tensor.requires_grad or bool(self._values.of_tensors([tensor]))
+            has_history, number = tensor.requires_grad or bool(self._values.of_tensors([tensor])), node_number(tensor)
         if has_history and stack and value != round(value, _DIGITS):
-            self._numbers = dict([*self._numbers.items()][1 - _NUMBERS :]) | {value: _Cut(stack, "constant", may=True)}
+            self._numbers = dict([*self._numbers.items()][1 - _NUMBERS :]) | {
+                value: (_Cut(stack, "constant", may=True), number)
+            }
 
     def _of_number(self, call: Call) -> frozenset[_Cut]:
         """The place where the number that a call adds was read: it is that, or that times a number of the code, or by one."""
@@ -126,8 +130,12 @@ class ConstantTerms(Detector):
             return frozenset()
         known = [*frame.f_code.co_consts, *frame.f_locals.values(), *map(frame.f_globals.get, frame.f_code.co_names)]
         factors = [1.0, *(one for one in known if isinstance(one, (int, float)) and one)]
+        with unobserved():  # ``x - x.item()`` is meant to be zero
+            beside = {node_number(one) for one in arguments(call.args, call.kwargs)} - {0}
         cuts = (
-            cut for value, cut in self._numbers.items() if any(given in (one * value, value / one) for one in factors)
+            cut
+            for value, (cut, number) in self._numbers.items()
+            if number not in beside and any(given in (one * value, value / one) for one in factors)
         )
         return frozenset(itertools.islice(cuts, 1))
 

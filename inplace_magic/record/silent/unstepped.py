@@ -3,9 +3,10 @@ which ``parameters()`` passes over, or have taken the place of others since the 
 
 Nothing is raised: the model trains without them.
 
-Proof: a backward has given them gradients, and an optimizer has stepped twice without them, as has every other one. It steps other
-parameters of the module whose list, tuple or dict holds them; or some that never get a gradient and that no name leads to any
-more, beside others of the module that has these. Who leaves parts of a model out of an optimizer does neither.
+Proof: a backward has given them gradients, and an optimizer has stepped twice without them, as has every other one that has stepped,
+nor does one hold them that a name leads to. It steps other parameters of the module whose list, tuple or dict holds them; or some
+that never get a gradient and that no name leads to any more, beside others of the module that has these. Who leaves parts of a
+model out of an optimizer does neither.
 """
 
 from __future__ import annotations
@@ -82,21 +83,22 @@ def _missed(
     """Which of some parameters that are ``left`` out of an optimizer it was to hold, in what way it comes not to, and the module, or
     its attribute and what a list there has, that holds them.
     """
-    modules, paths, optimizers = list[tuple[str, torch.nn.Module]](), dict[int, str](), list[str]()
+    modules, paths, optimizers = list[tuple[str, torch.nn.Module]](), dict[int, str](), dict[str, set[int]]()
     for one in user_frames(frame):
         for path, value in walk(one.f_locals, unnamed=True):
             if isinstance(value, torch.nn.Module):
                 modules.append((path, value))
             elif isinstance(value, torch.optim.Optimizer):
-                optimizers.append(f"{path}.")
+                optimizers[f"{path}."] = {id(p) for group in value.param_groups for p in group["params"]}
             elif isinstance(value, torch.Tensor) and not path.startswith(tuple(optimizers)):
                 paths.setdefault(id(value), path)
     stepped = {*map(id, held)}
     owned = [(path, {*map(id, module.parameters())}) for path, module in modules]
     known = {*paths}.union(*(own for _, own in owned))
+    of_others = set[int]().union(*optimizers.values())  # which may step later
     gone = any(p.requires_grad and p.grad is None and id(p) not in known for p in held)
     for path, own in owned:
-        for leaf in left if own & stepped else ():
+        for leaf in (one for one in left if id(one) not in of_others) if own & stepped else ():
             inner = _ATTRIBUTE.fullmatch(paths.get(id(leaf), "").removeprefix(f"{path}."))
             if id(leaf) in own and gone:
                 yield leaf, "replaced", (path,)

@@ -26,12 +26,17 @@ from ..observed import LiveWrite, Stack
 from .aliases import GRAD_SET
 from .cuts import Cuts, Place
 from .events import Call, Detector, Passing, Run
+from .nodes import has_plain_values
 
 _CALLS = 4_096  # that are heard at first
 _TRACED = 4  # steps without any gradient, until which each call is heard
 _TOLD = 4  # places of one optimizer
 _CLEARED = 64  # gradients of one iteration
 _BACKWARDS = 64  # before which some optimizer has to step
+_LOOKED_AT, _VALUES = (
+    8,
+    1_024,
+)  # parameters, and values of each, that a step may have changed past their versions (``p.data``)
 
 
 @dataclass
@@ -46,7 +51,7 @@ class _Optimizer:
     fed: bool = False
     flat: bool = False
     cleared: bool = False
-    versions: list[int] = field(default_factory=list)  # of the parameters, as a step begins
+    before: list[tuple[int, torch.Tensor | None]] = field(default_factory=list)  # the parameters, as a step begins
     places: list[Place] = field(default_factory=list)
     need: evidence.Backward | None = None
 
@@ -167,7 +172,8 @@ class Untrained(Detector):
         self._within_step = False
         for known in (one for one in self._stepping if one.optimizer() is optimizer):
             # It may train by other means than ``.grad``.
-            changed = [version_of(p) for p in _parameters(optimizer) if p.requires_grad] != known.versions
+            with unobserved():
+                changed = not _are_same(known.before, _as_they_are(optimizer))
             known.fed = known.fed or (changed and not known.flat)
         self._stepping = [known for known in self._stepping if known.optimizer() is not optimizer]
         again = self._known.get(id(optimizer))
@@ -203,7 +209,7 @@ class Untrained(Detector):
                 elif known.steps <= _TRACED:
                     known.places = self._cuts.places(parameters) or known.places
             if not known.fed:
-                known.versions = [version_of(p) for p in parameters]
+                known.before = _as_they_are(optimizer)
                 self._stepping.append(known)
             self._listen()
 
@@ -231,3 +237,19 @@ class Untrained(Detector):
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]] if optimizer is not None else []
+
+
+def _as_they_are(optimizer: torch.optim.Optimizer) -> list[tuple[int, torch.Tensor | None]]:
+    """The version of each parameter that requires grad, and some values of the first ones."""
+    parameters = [p for p in _parameters(optimizer) if p.requires_grad]
+    return [
+        (version_of(p), p.detach().flatten()[:_VALUES].clone() if n < _LOOKED_AT and has_plain_values(p) else None)
+        for n, p in enumerate(parameters)
+    ]
+
+
+def _are_same(before: list[tuple[int, torch.Tensor | None]], now: list[tuple[int, torch.Tensor | None]]) -> bool:
+    return len(before) == len(now) and all(
+        version == known and (one is None or other is None or torch.equal(one, other))
+        for (known, one), (version, other) in zip(before, now, strict=True)
+    )

@@ -74,6 +74,8 @@ def by_hand(body: str) -> str:
             id="by hand, with autograd.grad",
         ),
         pytest.param(by_hand("print(w.grad.norm())"), id="they are looked at, and nothing is stepped"),
+        pytest.param(by_hand("print(w.grad.norm())\nw.data.clamp_(min=0)"), id="they are looked at, and the weight is clamped"),
+        pytest.param(by_hand("print(w.grad.norm())\nwith torch.no_grad():\n    w.mul_(0.99)"), id="they are looked at, and the weight decays"),
     ],
 )  # fmt: skip
 def test_nothing_is_said_where(text: str) -> None:

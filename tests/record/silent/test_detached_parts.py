@@ -209,6 +209,7 @@ WITHOUT = "with torch.no_grad():\n    term = gate(x).square().mean()\n"
         pytest.param("out = gate(x)\nmost = out.amax().item()\nloss = net(out).sum() + most + (out - most).exp().sum().log()",
                      id="what is taken off and put back, as a number"),
         pytest.param("term = gate(x).square().mean().item()\nloss = net(gate(x)).sum() * term + 0.3", id="a number scales the loss"),
+        pytest.param("term = gate(x).square().mean()\nloss = net(gate(x)).sum() + 0.1 * (term - term.item())", id="a term is made zero and keeps its gradient"),
         pytest.param("term = gate(x).square().mean().item()\nloss = net(gate(x)).sum()\nshown = loss.detach() + term", id="a number goes into no loss"),
         pytest.param("term = x.square().mean().item()\nloss = net(gate(x)).sum() + term", id="a number of what has no history"),
         pytest.param("p = gate(x).mean().sigmoid()\nhard = (p > 0.5).float() - p.detach() + p\nloss = net(gate(x)).sum() + 0.1 * hard",

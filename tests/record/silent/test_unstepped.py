@@ -46,6 +46,9 @@ LISTED = of_class("self.layers = [nn.Linear(3, 3), nn.Linear(3, 3)]")
             LISTED + "other = torch.optim.SGD([p for one in net.layers for p in one.parameters()], 0.1)\n" + TRAINED + "    other.step(); other.zero_grad()\n",
             id="another optimizer steps them",
         ),
+        pytest.param(
+            SEQUENTIAL + OPT + "net[2] = nn.Linear(3, 2)\nother = torch.optim.SGD(net[2].parameters(), 0.1)\n" + TRAINED, id="another optimizer holds them, and has not stepped yet"
+        ),
         pytest.param(LISTED + "for one in net.layers: one.requires_grad_(False)\n" + TRAINED, id="they are frozen"),
         pytest.param(LISTED + "del net.layers[:]\n" + TRAINED, id="the list is empty"),
         pytest.param(of_class("self.layers = [nn.Linear(3, 3)]", "with torch.no_grad(): x = self.layers[0](x)") + TRAINED, id="a teacher that is hidden in a list"),
