@@ -5,7 +5,7 @@ Nothing is raised: each step goes by the sum of all gradients so far.
 Proof: behind a step, nothing has written into the gradients of the parameters that are looked at, nor put others in their place,
 until a backward added to them, and the same step went by the sums; after its first time, not less often than by others. Who adds
 up the gradients of several backwards on purpose begins anew behind the step. A step is an optimizer's, or a line that writes
-other values into ``w`` when ``w.grad`` was read (not ``clamp_(0)``, which is given none).
+into ``w`` what is computed of ``w.grad``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ...storage import storage_key
 from ...torch_private import unobserved
 from .. import evidence
 from ..observed import LiveWrite, Stack
-from ..operations import arguments
+from ..operations import arguments, tensors_in
 from .aliases import DATA_SET, GRAD_GET, called_by_user
 from .events import Call, Detector, Passing, Run
+from .followed import Followed
 from .gradients import GradientAt
 
 _PARAMETERS = 4  # of one step that are looked at
@@ -63,6 +64,7 @@ class AddedUp(Detector):
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._begun: Stack = ()  # where the step under way stands
         self._read: dict[int, weakref.ref[torch.Tensor]] = {}  # by storage: leaves whose gradients a line has read
+        self._values = Followed[int]()  # what is computed of these, by the same
 
     def ends(self) -> None:
         for step in self._steps.values():
@@ -76,20 +78,30 @@ class AddedUp(Detector):
 
     def calls(self, call: Call) -> None:
         """Those of a step by hand."""
-        if call.func == GRAD_GET:
-            self._reads(call.args[0])
-        elif self._read and (written := call.args[:1] if call.func == DATA_SET else call.written) and _given(call):
-            with unobserved():
-                refs = [self._read.pop(key, None) for one in written if (key := storage_key(one)) is not None]
-                stepped = [leaf for ref in refs if ref is not None and (leaf := ref()) is not None]
-                if stepped and called_by_user():
-                    stack = user_stack(sys._getframe(1))
-                    self._stepped((stack, id(stepped[0])), stack, stepped)
-
-    def _reads(self, leaf: torch.Tensor) -> None:
+        written = call.args[:1] if call.func == DATA_SET else call.written
+        if not written or not (self._read or self._steps):
+            return
         with unobserved():
-            if leaf.is_leaf and leaf.grad is not None and (key := storage_key(leaf)) is not None and called_by_user():
-                self._read[key] = weakref.ref(leaf)
+            keys = {key for one in written if (key := storage_key(one)) is not None}
+            of = self._values.of_tensors(arguments(call.args, call.kwargs))
+            refs = [self._read.pop(key) for key in keys & self._read.keys() & of]
+            stepped = [leaf for ref in refs if (leaf := ref()) is not None]
+            if stepped and called_by_user():
+                stack = user_stack(sys._getframe(1))
+                self._stepped((stack, id(stepped[0])), stack, stepped)
+            for step in (one for one in self._steps.values() if one.added is None):
+                step.used = [one for one in step.used if one.key not in keys]  # through ``w.grad.data``, it may be
+
+    def called(self, call: Call, result: object) -> None:
+        of = self._values.of(call)
+        if call.func == GRAD_GET and isinstance(result, torch.Tensor) and called_by_user():
+            leaf = call.args[0]
+            with unobserved():
+                key = storage_key(leaf) if leaf.is_leaf else None
+            if key is not None:
+                self._read[key], of = weakref.ref(leaf), of | {key}
+        if of:
+            self._values.follow([*tensors_in(result), *call.written], of)
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         known = self._optimizers.get(id(optimizer))
@@ -122,6 +134,7 @@ class AddedUp(Detector):
     # ---- backwards
 
     def backward_begins(self, passing: Passing) -> None:
+        self._values.forget_gone()
         if not passing.event.asked:
             with unobserved():
                 for step in self._steps.values():
@@ -143,9 +156,3 @@ class AddedUp(Detector):
                     if grew and (step.added is None or step.others):
                         step.added, step.others = (passing.event, self.run.here()), False
                     step.used = [one for _, one, _ in kept]
-
-
-def _given(call: Call) -> bool:
-    """Whether a call that writes is given another tensor than what it writes into."""
-    written = call.args[:1] if call.func == DATA_SET else call.written
-    return any(all(one is not other for other in written) for one in arguments(call.args, call.kwargs))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ...storage import storage_key
 from ...torch_private import version_of
 from .nodes import has_plain_values
 
@@ -19,13 +20,14 @@ class GradientAt:
     parameter: weakref.ref[torch.Tensor]
     tensor: weakref.ref[torch.Tensor]
     version: int
+    key: int | None  # of its storage
 
     @classmethod
     def of(cls, parameter: torch.Tensor | None) -> GradientAt | None:
         gradient = parameter.grad if parameter is not None else None
         if parameter is None or gradient is None:
             return None
-        return cls(weakref.ref(parameter), weakref.ref(gradient), version_of(gradient))
+        return cls(weakref.ref(parameter), weakref.ref(gradient), version_of(gradient), storage_key(gradient))
 
     @property
     def size(self) -> float:

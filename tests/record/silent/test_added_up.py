@@ -74,6 +74,15 @@ def by_hand(body: str) -> str:
             id="by hand, with autograd.grad",
         ),
         pytest.param(by_hand("print(w.grad.norm())"), id="they are looked at, and nothing is stepped"),
+        pytest.param(by_hand("print(w.grad.norm())\nw.data = torch.renorm(w.data, 2, 0, 1.0)"), id="they are looked at, and the weight is normalised"),
+        pytest.param(
+            in_loop("for p in net.parameters():\n    if p.grad is not None: p.grad.data = 0.9 * p.grad.data\n" + LOSS + "loss.backward()\nopt.step()"),
+            id="they decay by hand, as .data",
+        ),
+        pytest.param(
+            in_loop("for p in net.parameters():\n    if p.grad is not None: p.grad.data.mul_(0.9)\n" + LOSS + "loss.backward()\nopt.step()"),
+            id="they decay by hand, in place of .data",
+        ),
         pytest.param(by_hand("print(w.grad.norm())\nw.data.clamp_(min=0)"), id="they are looked at, and the weight is clamped"),
         pytest.param(by_hand("print(w.grad.norm())\nwith torch.no_grad():\n    w.mul_(0.99)"), id="they are looked at, and the weight decays"),
     ],
