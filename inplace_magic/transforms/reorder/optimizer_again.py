@@ -5,7 +5,8 @@ net.head = nn.Linear(4, 2)                optimizer = SGD(net.parameters(), 0.1)
 for x, y in data:                         for x, y in data:
     ...                                       ...
 
-Where the two stand in cells of their own, the cell that steps makes the optimizer once more.
+What is made of the optimizer goes with it (a scheduler). Where the two stand in cells of their own, the cell that steps makes the
+optimizer once more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Iterator
 
 from ...message import message
 from ...source.blocks import within
-from ...source.editor import dotted
+from ...source.dataflow import binds, reads
+from ...source.editor import Code, dotted
 from ...source.lift import lift, moved
 from ..analysis.meetings import headline
 from ..problem import Problem
@@ -28,7 +30,7 @@ _WHY = message("why_optimizer_again")
 @register("silent")
 def optimizer_again(problem: Problem) -> Iterator[Proposal]:
     write = problem.clash.write
-    if write is None or write.how != "replaced":
+    if write is None or (write.how != "replaced" and (write.how, write.operation) != ("untrained", "step")):
         return
     for step in problem.lost:
         call = step.expression
@@ -42,9 +44,22 @@ def optimizer_again(problem: Problem) -> Iterator[Proposal]:
             first = within(code, code.block(statement), step.statement)
             if first is not None and first is not statement:
                 title = message("title_before", what=code.text(statement), other=headline(code, first))
-                yield in_one_text(code, moved(code, [statement], first), title, _WHY, "optimizer_again")
+                yield in_one_text(
+                    code, moved(code, _with_users(code, statement, first), first), title, _WHY, "optimizer_again"
+                )
         else:
             first = within(step.code, step.code.tree.body, step.statement)
             if first is not None and code.function(statement) is None:
                 edit = step.code.insert_before(first, *lift(code, [statement]).lines)
                 yield in_one_text(step.code, [edit], code.text(statement), _WHY, "optimizer_again")
+
+
+def _with_users(code: Code, made: ast.stmt, until: ast.stmt) -> list[ast.stmt]:
+    """A statement, and those of its block up to another one that read what it binds, or what these bind."""
+    block = code.block(made)
+    found, names = [made], binds(made)
+    for statement in block[block.index(made) + 1 : block.index(until)]:
+        if reads(statement) & names:
+            found.append(statement)
+            names |= binds(statement)
+    return found

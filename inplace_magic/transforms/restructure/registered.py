@@ -3,6 +3,7 @@
 self.layers = [Linear(4, 4), Linear(4, 4)]    self.layers = nn.ModuleList([Linear(4, 4), Linear(4, 4)])
 self.scales = []                              self.scales = nn.ParameterList()
 self.heads = {"a": Linear(4, 1)}              self.heads = nn.ModuleDict({"a": Linear(4, 1)})
+self.layers = layers                          self.layers = nn.ModuleList(layers)
 """
 
 from __future__ import annotations
@@ -31,20 +32,24 @@ def registered(problem: Problem) -> Iterator[Proposal]:
     attribute = path.rpartition(".")[2]
     for code, statement in problem.nodes(ast.stmt):
         for name, value in bound(code, statement):
-            container = _container(value) if name.partition(".")[2] == attribute and value is not None else None
-            nn = _nn(problem, code) if container is not None else None
-            if nn is not None and value is not None:
+            if value is None or name.partition(".")[2] != attribute:
+                continue
+            containers = _containers(value)
+            nn = _nn(problem, code) if containers else None
+            for container in containers if nn is not None else ():
                 given = "" if ast.unparse(value) in ("[]", "{}", "list()", "dict()", "()") else code.text(value)
                 edit = code.replace(value, f"{nn}.{kind}{container}({given})")
                 yield in_one_text(code, [edit], code.edited(statement, [edit]).splitlines()[0], _WHY, "registered")
 
 
-def _container(value: ast.expr | None) -> str | None:
-    """``List`` or ``Dict``, by what a value is."""
+def _containers(value: ast.expr) -> tuple[str, ...]:
+    """``List`` or ``Dict``, by what a value is, or one after the other."""
     called = called_name(value) if isinstance(value, ast.Call) else None
     if isinstance(value, ast.Dict | ast.DictComp) or called in ("dict", "OrderedDict"):
-        return "Dict"
-    return "List" if isinstance(value, ast.List | ast.ListComp | ast.Tuple) or called in ("list", "tuple") else None
+        return ("Dict",)
+    if isinstance(value, ast.List | ast.ListComp | ast.Tuple) or called in ("list", "tuple"):
+        return ("List",)
+    return () if isinstance(value, ast.Constant) else ("List", "Dict")
 
 
 def _nn(problem: Problem, code: Code) -> str | None:

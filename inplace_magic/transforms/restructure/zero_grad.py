@@ -66,12 +66,24 @@ def zero_grad(problem: Problem) -> Iterator[Proposal]:
 
 
 def _moved(problem: Problem) -> Iterator[Proposal]:
-    """What clears the gradients, ahead of the backward instead of behind it."""
+    """What clears the gradients, ahead of the backward instead of behind it, or else behind the step that follows on it."""
     for clears, backward in zip(problem.lost, problem.needed, strict=False):
         code, first, last = clears.code, backward.statement, clears.statement
         if backward.code is code and first is not last and last in code.block(first):
             title = message("title_before", what=code.text(last), other=f"`{code.text(first)}`")
             yield in_one_text(code, moved(code, [last], first), title, _WHY, "zero_grad: moved")
+            if clears is problem.lost[-1]:  # and no call of what clears and steps
+                return
+    code, cleared = problem.lost[-1].code, problem.lost[-1].statement
+    behind = code.block(cleared)[code.block(cleared).index(cleared) + 1 :]
+    step = next((s for s in behind if isinstance(s, ast.Expr) and called_name(s.value) == "step"), None)
+    if step is not None:
+        yield _put_behind(code, cleared, step)
+
+
+def _put_behind(code: Code, cleared: ast.stmt, step: ast.stmt) -> Proposal:
+    title = message("title_behind", what=code.text(cleared), other=f"`{code.text(step)}`")
+    return in_one_text(code, moved(code, [cleared], step, behind=True), title, _USED, "zero_grad: moved")
 
 
 def _behind_step(problem: Problem) -> Iterator[Proposal]:
@@ -79,8 +91,7 @@ def _behind_step(problem: Problem) -> Iterator[Proposal]:
     for clears, step in zip(problem.lost, problem.saved, strict=False):
         code, first, last = clears.code, clears.statement, step.statement
         if step.code is code and first is not last and code.function(first) is code.function(last):
-            title = message("title_behind", what=code.text(first), other=f"`{code.text(last)}`")
-            yield in_one_text(code, moved(code, [first], last, behind=True), title, _USED, "zero_grad: moved")
+            yield _put_behind(code, first, last)
 
 
 def _stepped_by(problem: Problem) -> Iterator[Proposal]:

@@ -26,6 +26,7 @@ CLASS = """
     """
 SEQUENTIAL = "net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))\n"
 OPT = "opt = torch.optim.SGD(net.parameters(), 0.1)\n"
+SCHEDULER = "plan = torch.optim.lr_scheduler.StepLR(opt, 2)\n"
 EACH = "for layer in self.layers: x = layer(x)"
 
 
@@ -107,13 +108,23 @@ def fix(*cells: str) -> tuple[str, dict[int, str]]:
             "self.layers = {'a': nn.Linear(3, 3)}", "x = self.layers['a'](x)", "self.layers = nn.ModuleDict({'a': nn.Linear(3, 3)})", id="a dict"
         ),
         pytest.param(
+            "layers = [nn.Linear(3, 3)]; self.layers = layers", EACH, "layers = [nn.Linear(3, 3)]; self.layers = nn.ModuleList(layers)", id="a list with a name of its own"
+        ),
+        pytest.param(
+            "self.layers = list_of()", EACH, "self.layers = nn.ModuleList(list_of())", id="a list that a function gives"
+        ),
+        pytest.param(
+            "self.layers = dict_of()", "x = self.layers['a'](x)", "self.layers = nn.ModuleDict(dict_of())", id="a dict that a function gives"
+        ),
+        pytest.param(
             "self.layers = [nn.Parameter(torch.ones(3))]", "x = x * self.layers[0]", "self.layers = nn.ParameterList([nn.Parameter(torch.ones(3))])", id="parameters"
         ),
     ],
 )  # fmt: skip
 def test_what_a_module_keeps_is_registered(layers: str, each: str, expected: str) -> None:
-    title, cells = fix(of_class(layers, each), TRAINED)
-    assert cells == {2: of_class(expected, each).rstrip("\n")}
+    given = "def list_of(): return [nn.Linear(3, 3)]\ndef dict_of(): return {'a': nn.Linear(3, 3)}"
+    title, cells = fix(given, of_class(layers, each), TRAINED)
+    assert cells == {3: of_class(expected, each).rstrip("\n")}
     assert title in expected
 
 
@@ -127,6 +138,14 @@ def test_what_a_module_keeps_is_registered(layers: str, each: str, expected: str
             [SEQUENTIAL, OPT + "net[2] = nn.Linear(3, 2)\n" + TRAINED],
             {3: ("net[2] = nn.Linear(3, 2)\n" + OPT + TRAINED).rstrip("\n")},
             id="behind what replaces them",
+        ),
+        pytest.param(
+            [SEQUENTIAL, OPT + SCHEDULER + "net[2] = nn.Linear(3, 2)\n" + TRAINED],
+            {3: ("net[2] = nn.Linear(3, 2)\n" + OPT + SCHEDULER + TRAINED).rstrip("\n")},
+            id="behind what replaces them, with its scheduler",
+        ),
+        pytest.param(
+            [SEQUENTIAL + OPT, SEQUENTIAL + TRAINED], {3: (SEQUENTIAL + OPT + TRAINED).rstrip("\n")}, id="for a model that is made anew"
         ),
     ],
 )  # fmt: skip

@@ -126,6 +126,12 @@ def test_it_is_called_behind_a_step_that_a_function_makes() -> None:
     assert first_fix(made, loop(BACK + "update()\n")) == {2: made + "    opt.zero_grad()\n"}
 
 
+def test_it_is_called_behind_the_step_of_a_function_whose_caller_goes_back() -> None:
+    made = "def update():\n    opt.zero_grad()\n    opt.step()\n"
+    moved = "def update():\n    opt.step()\n    opt.zero_grad()\n"
+    assert first_fix(made, loop(BACK + "update()\n")) == {2: moved}
+
+
 def test_the_optimizer_of_a_scaler_is_cleared() -> None:
     cell = "scaler = torch.amp.GradScaler('cpu', init_scale=4.0)\n" + loop(
         LOSS + "scaler.scale(loss).backward()\nscaler.step(opt)\nscaler.update()\n"
