@@ -42,6 +42,7 @@ _KEPT = 256  # sums that have not gone back
 _ITEMS = 64  # of a list, that are looked at
 _NUMBERS = 64  # that were read last
 _DIGITS = 4
+_MOST = 1e100  # of a factor: there are integers that are no floats
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class ConstantTerms(Detector):
         if given is None or frame is None:
             return frozenset()
         known = [*frame.f_code.co_consts, *frame.f_locals.values(), *map(frame.f_globals.get, frame.f_code.co_names)]
-        factors = [1.0, *(one for one in known if isinstance(one, (int, float)) and one)]
+        factors = [1.0, *(one for one in known if isinstance(one, (int, float)) and one and abs(one) < _MOST)]
         with unobserved():  # ``x - x.item()`` is meant to be zero
             beside = {node_number(one) for one in arguments(call.args, call.kwargs)} - {0}
         cuts = (

@@ -35,6 +35,7 @@ from ...source.blocks import within
 from ...source.dataflow import called_name
 from ...source.editor import Code, dotted
 from ...source.lift import moved
+from ..analysis.meetings import headline
 from ..analysis.targets import root_text, written_by
 from ..problem import Frame, Problem
 from ..proposal import Change, Proposal, in_one_text
@@ -69,8 +70,9 @@ def _moved(problem: Problem) -> Iterator[Proposal]:
     """What clears the gradients, ahead of the backward instead of behind it, or else behind the step that follows on it."""
     for clears, backward in zip(problem.lost, problem.needed, strict=False):
         code, first, last = clears.code, backward.statement, clears.statement
+        last = within(code, code.block(first), last) or last  # ``for p in parameters: p.grad = None`` as a whole
         if backward.code is code and first is not last and last in code.block(first):
-            title = message("title_before", what=code.text(last), other=f"`{code.text(first)}`")
+            title = message("title_before", what=headline(code, last), other=f"`{code.text(first)}`")
             yield in_one_text(code, moved(code, [last], first), title, _WHY, "zero_grad: moved")
             if clears is problem.lost[-1]:  # and no call of what clears and steps
                 return
@@ -116,9 +118,15 @@ def _begun_anew(problem: Problem, ahead: bool) -> tuple[str, tuple[Change, ...]]
             return None if ahead else (text, ((code, code.insert_after(step.statement, text)),))
         gradient = _gradient(step)
         if gradient is not None:
-            reads = [s for s in code.following(step.statement) if gradient in map(dotted, ast.walk(s))]
-            text = f"{gradient} = None"
-            return text, ((code, code.insert_after([step.statement, *reads][-1], text)),)
+            text, first = f"{gradient} = None", _first_backward(problem, step)
+            reads = [n for n in _attributes(code.tree) if n.lineno > step.statement.lineno and code.text(n) == gradient]
+            following = [s for s in code.following(step.statement) if any(n in reads for n in _attributes(s))]
+            last = [step.statement, *following][-1]
+            if first is not None and any(
+                n.lineno > (last.end_lineno or n.lineno) for n in reads
+            ):  # once the loop is over
+                return text, ((first[0], first[0].insert_before(first[1], text)),)
+            return text, ((code, code.insert_after(last, text)),)
     return None
 
 
@@ -157,6 +165,16 @@ def _clearing(step: Frame, name: str) -> str:
 
 
 def _gradient(step: Frame) -> str | None:
-    """What a line has stepped by: ``w.grad``."""
-    names = (root_text(step.code, one) for one in written_by(step.statement))
+    """What a line has stepped by: ``w.grad``, as it reads that, or else by what it writes into."""
+    code, written = step.code, written_by(step.statement)
+    targets = [code.text(one) for one in written]
+    for one in (n for n in _attributes(step.statement) if n.attr == "grad"):
+        name = code.text(one.value)
+        if any(target == name or target.startswith((f"{name}.", f"{name}[")) for target in targets):
+            return code.text(one)
+    names = (root_text(code, one) for one in written)
     return next((f"{name.removesuffix('.data')}.grad" for name in names if name is not None), None)
+
+
+def _attributes(statement: ast.AST) -> list[ast.Attribute]:
+    return [n for n in ast.walk(statement) if isinstance(n, ast.Attribute)]

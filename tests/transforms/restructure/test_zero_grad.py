@@ -69,6 +69,21 @@ BACK = LOSS + "loss.backward()\n"
             id="by hand, in a loop over parameters",
         ),
         pytest.param(
+            "ws = [w, b]\n" + loop("loss = ((x @ ws[0] + ws[1] - y) ** 2).mean()\nloss.backward()\nfor i in range(2):\n    ws[i].data -= 0.1 * ws[i].grad\n"),
+            "ws = [w, b]\n" + loop("loss = ((x @ ws[0] + ws[1] - y) ** 2).mean()\nloss.backward()\nfor i in range(2):\n    ws[i].data -= 0.1 * ws[i].grad\n    ws[i].grad = None\n"),
+            id="by hand, of the items of a list",
+        ),
+        pytest.param(
+            loop("loss = ((x @ w - y) ** 2).mean()\nloss.backward()\nw.data -= 0.1 * w.grad\n") + "print(w.grad.norm())\n",
+            loop("loss = ((x @ w - y) ** 2).mean()\nw.grad = None\nloss.backward()\nw.data -= 0.1 * w.grad\n") + "print(w.grad.norm())\n",
+            id="by hand, ahead of the backward, where the last one is read behind",
+        ),
+        pytest.param(
+            loop(BACK + "for p in net.parameters():\n    p.grad = None\nopt.step()\n"),
+            loop(LOSS + "for p in net.parameters():\n    p.grad = None\nloss.backward()\nopt.step()\n"),
+            id="they are set to None in a loop behind the backward",
+        ),
+        pytest.param(
             loop(LOSS + "penalty = net(x).abs().mean()\nloss.backward()\npenalty.backward()\nopt.step()\n"),
             loop(LOSS + "penalty = net(x).abs().mean()\nopt.zero_grad()\nloss.backward()\npenalty.backward()\nopt.step()\n"),
             id="ahead of the first of two backwards",
