@@ -264,7 +264,9 @@ def test_a_term_that_is_computed_without_gradients_may_be_meant() -> None:
 )
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")
 def test_a_term_that_is_a_number_may_be_meant(read: str, added: str) -> None:
-    text = program(f"scale, unlike_any_float = 0.25, 2**2048\nterm = {read}\nloss = net(gate(x)).square().sum() + {added}")
+    text = program(
+        f"scale, unlike_any_float = 0.25, 2**2048\nterm = {read}\nloss = net(gate(x)).square().sum() + {added}"
+    )
     seen = watch(Program("by hand", text), text)
     assert seen.findings == ()
     assert [one.changed and one.changed.text for one in seen.detached] == [f"term = {read}"]
