@@ -30,7 +30,7 @@ QUIET = [
                  id="losses that are kept, their graphs freed"),
 ]  # fmt: skip
 TOLD = [
-    pytest.param("for _ in range(4):\n    loss = net(x).mean()\n    loss.backward(retain_graph=True)\n    opt.zero_grad()", 4,
+    pytest.param("for _ in range(4):\n    loss = net(x).mean()\n    loss.backward(retain_graph=True)\n    net.zero_grad()", 4,
                  "unnecessary retain_graph=True; no later backward goes through these graphs", id="retained in a loop for nothing"),
     pytest.param("def step():\n    net(x).mean().backward(retain_graph=True)\nfor _ in range(3): step()", 3,
                  "unnecessary retain_graph=True", id="retained in a function for nothing"),

@@ -152,7 +152,7 @@ class AddedUp(Detector):
                         if (one := GradientAt.of(known.parameter())) is not None
                     ]
                     # What is much smaller than that is as good as gone, as what a scaler has divided by its scale.
-                    grew = any(one != known and size > _SMALL * one.size for known, one, size in kept)
+                    grew = any(not one.is_as(known) and size > _SMALL * one.size for known, one, size in kept)
                     if grew and (step.added is None or step.others):
                         step.added, step.others = (passing.event, self.run.here()), False
                     step.used = [one for _, one, _ in kept]

@@ -31,7 +31,7 @@ _TWICE = 2  # of one line, until which it may be by chance
 _LEAVES = 512  # of one
 
 
-@dataclass
+@dataclass(eq=False)
 class _Backward:
     """One whose gradients have not been used yet. ``cleared``: where, and of which optimizer, ``zero_grad`` was called behind it."""
 

@@ -13,7 +13,7 @@ from ...torch_private import version_of
 from .nodes import has_plain_values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a reference to a tensor is compared as that is, element by element
 class GradientAt:
     """The tensor that it was, and how often that had been written; both held weakly."""
 
@@ -36,6 +36,10 @@ class GradientAt:
         if parameter is None or tensor is None or parameter.grad is not tensor:
             return 0
         return float(tensor.abs().sum()) if has_plain_values(tensor) else math.inf
+
+    def is_as(self, other: GradientAt) -> bool:
+        """Whether it is the same tensor, not written in between."""
+        return self.tensor is other.tensor and self.version == other.version
 
     @property
     def is_untouched(self) -> bool:
